@@ -86,13 +86,14 @@ def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
 
     A segment that a cleaner has emptied has no batch: the newest one that has some is compared.
     Of a compacted segment it is the raw one that it was made of; of the archive's last segment also its own last batch, which a
-    log has that was restored from it.
+    log has that was restored from it. One that compaction left as it was proves no more than the raw one.
     """
     own = [
         Probe(last.base_offset, last.end_offset, True, crc, is_raw=False)
         for last in archived.segments[-1:]
         if last.is_rewritten
         and (crc := last.last_batch_crc) is not None
+        and (last.compacted_from is None or crc != last.compacted_from.last_crc)
         and local.start_offset < last.end_offset <= local.end_offset
     ]
     return (*own, *_raw_probes(archived, local))

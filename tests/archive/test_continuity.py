@@ -117,6 +117,18 @@ def test_the_own_batch_of_a_compacted_segment_counts_only_at_the_archives_end() 
     assert judged(state, log, {last: last.crc ^ 1, first: first.crc ^ 1}).verdict is Verdict.PLAUSIBLE
 
 
+def test_a_last_batch_that_compaction_left_as_it_was_does_not_outweigh_the_first() -> None:
+    """Both must be the archived ones where nothing explains another batch: a producer may have sent the last one again."""
+    kept = replace(a_compacted(200, 300), leader_epochs=(LeaderEpoch(2, 200),), highest_batch_leader_epoch=2)
+    assert kept.last_batch_crc is not None
+    kept = replace(kept, compacted_from=RawBatches(200, 300, 0xA, kept.last_batch_crc))
+    state = after(ARCHIVED, [Remove(C.segment_id, 200, 300, "replaced"), Add(kept)])
+    last, first = probes(state, local())
+    assert (last.crc, last.is_raw) == (kept.last_batch_crc, True)
+    assert judged(state, local(), {last: last.crc, first: first.crc ^ 1}).verdict is Verdict.CONTRADICTED
+    assert judged(state, local(), {last: last.crc, first: first.crc}).verdict is Verdict.PROVEN
+
+
 def test_an_archived_batch_found_locally_proves_it() -> None:
     (last, first) = probes(ARCHIVED, local())
     assert judged(ARCHIVED, local(), {last: last.crc, first: None}).verdict is Verdict.PROVEN

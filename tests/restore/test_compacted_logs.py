@@ -86,41 +86,45 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     assert archived_states(again)["orders-0"].end_offset == archived_states(store)["orders-0"].end_offset
 
 
+@pytest.fixture(name="old")
+def _old(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """The archive of such a broker, which compactions open."""
+    store = archived(OLD)
+    use(monkeypatch, store)
+    return store
+
+
 @pytest.mark.parametrize("topic", ["legacy-v0", "legacy-v1", "legacy-mixed"])
 def test_the_archive_that_a_compaction_wrote_goes_on_with_the_log_restored_from_it(
-    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    topic: str, old: MemoryStore, tmp_path: Path
 ) -> None:
     """Of a broker before 2.8: no topic id says that it is the same log, and no batch is the broker's own."""
     name, log_dir = f"{topic}-0", own_log_dir(tmp_path, OLD)
-    store = archived(OLD)
-    use(monkeypatch, store)
-    before = archived_states(store)[name]
+    before = archived_states(old)[name]
     end_offset = before.segments[-1].end_offset
-    assert _compacted(store, before, end_offset) > 0
-    assert restored(store, log_dir, topic, OLD).problem == ""
+    assert _compacted(old, before, end_offset) > 0
+    assert restored(old, log_dir, topic, OLD).problem == ""
     _write(log_dir, topic, range(end_offset, end_offset + 1), before.leader_epoch)
-    with tools_for(log_dir, store, tmp_path / "state", OLD) as context:
+    with tools_for(log_dir, old, tmp_path / "state", OLD) as context:
         assert archive(context, log_dir, topic).errors == []
-    assert archived_states(store)[name].end_offset == end_offset + 1
+    assert archived_states(old)[name].end_offset == end_offset + 1
 
 
 @pytest.mark.parametrize("topic", ["legacy-v1", "compacted"])
 def test_the_archive_does_not_go_on_with_a_log_that_was_restored_in_part_and_goes_on_otherwise(
-    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    topic: str, old: MemoryStore, tmp_path: Path
 ) -> None:
     """What is restored is the archive's own. What the broker wrote above it is not, under the same leader epoch or none."""
     name, log_dir = f"{topic}-0", own_log_dir(tmp_path, OLD)
-    store = archived(OLD)
-    use(monkeypatch, store)
-    before = archived_states(store)[name]
+    before = archived_states(old)[name]
     cut, end_offset = before.segments[-1].base_offset, before.segments[-1].end_offset
-    _compacted(store, before, cut)
-    assert restored(store, log_dir, topic, OLD, offset_range=(0, cut)).problem == ""
+    _compacted(old, before, cut)
+    assert restored(old, log_dir, topic, OLD, offset_range=(0, cut)).problem == ""
     _write(log_dir, topic, range(cut, end_offset + 1), before.leader_epoch)
-    with tools_for(log_dir, store, tmp_path / "state", OLD) as context:
+    with tools_for(log_dir, old, tmp_path / "state", OLD) as context:
         (error,) = archive(context, log_dir, topic).errors
     assert isinstance(error, LineageUnknown)
-    assert archived_states(store)[name].end_offset == end_offset
+    assert archived_states(old)[name].end_offset == end_offset
 
 
 def _compacted(store: MemoryStore, state: PartitionState, end_offset: int) -> int:
