@@ -16,6 +16,7 @@ from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.listed_files import identity_of, read_unless_deleted
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.runner.archive_loop import ArchiveLoop
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.retention.pinned_rig import after_an_outage, held_names, open_deleted
 from tests.runner.rig import archived_states, copy_partitions, remove_offsets, tools_for
@@ -92,10 +93,6 @@ def test_pins_are_released_at_the_end_and_reported_though_the_disk_of_one_fails(
     assert open_deleted(tmp_path) == []
 
 
-def _descriptors() -> set[Path]:
-    return set(Path("/proc/self/fd").iterdir())
-
-
 @pytest.mark.parametrize("reads", ["open", "take"])
 def test_a_file_that_fails_when_it_is_opened_leaves_no_descriptor(
     reads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,12 +102,12 @@ def test_a_file_that_fails_when_it_is_opened_leaves_no_descriptor(
     file, held = identity_of(path, path.stat()), PinnedFiles(limit=1)
     if reads == "take":
         held.keep([file])
-    before = _descriptors()
+    before = open_below(tmp_path)
     _fstat_fails(monkeypatch, *range(1024))
     with pytest.raises(PartitionError, match=os.strerror(errno.EIO)):
         held.take(file)
     monkeypatch.undo()
-    assert _descriptors() == before
+    assert open_below(tmp_path) == before
     held.release()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_below
 from tests.golden import golden
 from tests.real.daemon import Daemon, GrowingLog, eventually
 from tests.real.product import s3_settings, store_of
@@ -21,13 +22,8 @@ PARTITIONS = ("orders-0", "orders-1")
 
 def open_logs(daemon: Daemon, log_dir: Path) -> list[str]:
     """Segments that the process holds open, below the log dir."""
-    links = []
-    for path in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
-        try:
-            links.append(str(path.readlink()))
-        except FileNotFoundError:
-            continue  # Closed meanwhile.
-    return sorted({link.removeprefix(f"{log_dir}/") for link in links if ".log" in link and str(log_dir) in link})
+    links = open_below(log_dir, daemon.process.pid)
+    return sorted({link.removeprefix(f"{log_dir}/") for link in links if ".log" in link})
 
 
 def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_reported(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from sidecar.http.pages import status_json
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
+from tests.descriptors import open_below
 from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.memory_store import MemoryStore
 from tests.real.daemon import eventually
@@ -94,7 +95,7 @@ def test_what_retention_deletes_during_an_outage_is_archived_and_a_deleted_topic
         admin.delete_topics([TOPIC])[TOPIC].result(30)
         eventually(lambda: not directory.exists())
         rounds.run_once()
-        assert not [path for path in Path("/proc/self/fd").iterdir() if str(directory) in str(path.resolve())]
+        assert open_below(directory) == []
 
 
 def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_and_the_rest_reported(

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.segments import MIB, write_log_dir
@@ -93,7 +94,7 @@ def test_segments_are_archived_soon_after_they_rolled_without_a_jvm_and_sigterm_
         maps = Path(f"/proc/{daemon.process.pid}/maps").read_text()
         assert "libjvm" not in maps
         assert "pyspark" not in maps
-        assert children_of(daemon.process.pid) == []
+        assert psutil.Process(daemon.process.pid).children() == []
         assert daemon.process.stop() == 0
         assert [event["event"] for event in daemon.events()][-2:] == ["draining", "stopped"]
     assert not (tmp_path / "imported").exists()
@@ -101,11 +102,6 @@ def test_segments_are_archived_soon_after_they_rolled_without_a_jvm_and_sigterm_
     print("seconds until archived:", [round(seconds, 2) for seconds in took_s])
     assert sorted(took_s)[len(took_s) // 2] < 10, took_s
     assert_whole(settings, {"orders-0": rolled_ranges(LOGS, "orders-0")})
-
-
-def children_of(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def test_a_restart_uploads_nothing_again_and_an_idle_scan_asks_the_store_for_nothing(

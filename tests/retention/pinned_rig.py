@@ -11,6 +11,7 @@ from sidecar.errors import StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.rig import (
     copy_partitions,
@@ -57,5 +58,4 @@ def held_names(context: RunContext) -> list[int]:
 
 
 def open_deleted(log_dir: Path) -> list[str]:
-    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return [link for link in links if link.startswith(str(log_dir)) and link.endswith("(deleted)")]
+    return [link for link in open_below(log_dir) if link.endswith("(deleted)")]

@@ -24,6 +24,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import LATE_S
 from sidecar.runner.context import RunContext
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.retention.pinned_rig import held_names
@@ -327,12 +328,7 @@ def test_an_interrupt_between_a_commit_and_its_next_step_ends_the_work(tmp_path:
         with pytest.raises(KeyboardInterrupt):
             loop.run_once(interrupted)
         assert len(archived_states(store)["orders-0"].segments) == 1
-        assert open_logs(log_dir) == []
-
-
-def open_logs(log_dir: Path) -> list[str]:
-    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return [link for link in links if link.startswith(str(log_dir))]
+        assert open_below(log_dir) == []
 
 
 def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when_it_is_back(tmp_path: Path) -> None:
