@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
 
 _UPSTREAM_TIMEOUT_S = 60.0
 _STALE = timedelta(seconds=10)
+IN_A_ROW_MAX = 4
 
 
 class Break(StrEnum):
@@ -49,7 +51,8 @@ class Break(StrEnum):
 class Fault:
     """Breaks the next `times` requests with this method (all, if empty) whose path and query contain `path_part`.
 
-    `share`: each of them with this probability only.
+    `share`: each of them with this probability only, and none more than `IN_A_ROW_MAX` times in a row: else luck would decide
+    whether a client gives up.
     """
 
     method: str
@@ -79,6 +82,8 @@ class FaultProxy:
     ended: threading.Event = field(default_factory=threading.Event)
     randomness: random.Random = field(default_factory=lambda: random.Random(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _in_a_row: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often such a request was broken since one passed, of those that a share of is broken."""
 
     @property
     def port(self) -> int:
@@ -103,11 +108,20 @@ class FaultProxy:
         with self._lock:
             self.seen.append((method, path))
             for fault in self.faults:
-                if fault.concerns(method, path) and self.randomness.random() < fault.share:
+                if fault.concerns(method, path) and self._strikes(fault.share, (method, path)):
                     fault.times -= 1
                     self.broken += 1
                     return fault
         return None
+
+    def _strikes(self, share: float, request: tuple[str, str]) -> bool:
+        if share >= 1.0:
+            return True
+        if self._in_a_row[request] < IN_A_ROW_MAX and self.randomness.random() < share:
+            self._in_a_row[request] += 1
+            return True
+        del self._in_a_row[request]
+        return False
 
 
 @contextmanager
