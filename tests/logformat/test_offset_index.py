@@ -124,10 +124,17 @@ def test_an_index_that_contradicts_its_log_disagrees(entries: list[tuple[int, in
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_an_offset_at_which_no_batch_ends_disagrees(rows: int) -> None:
-    batches = [Placed(0, 3000, 9), Placed(10, 3000, 19), Placed(20, 3000, 29)]
+def test_an_offset_in_no_batch_disagrees(rows: int) -> None:
+    batches = [Placed(0, 3000, 9), Placed(10, 3000, 19), Placed(30, 3000, 39)]
     verdict = verdict_of(struct.pack(">ii", 25, 6000), batches, rows=rows)
-    assert "no batch ends at offset 25" in verdict.reason
+    assert (verdict.state, "offset 25 is in no batch" in verdict.reason) == (IndexState.DISAGREES, True)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_an_index_of_kafka_2_7_2_that_names_the_last_record_its_cleaner_kept_is_fine(rows: int) -> None:
+    batches = [Placed(0, 4171, 9), Placed(10, 2533, 19), Placed(20, 4181, 29), Placed(30, 2533, 39), Placed(40, 4181, 49)]
+    data = bytes.fromhex("0000002300001a30000000310000346a")
+    assert verdict_of(data, batches, rows=rows).state is IndexState.FINE
 
 
 def test_a_cut_index_disagrees() -> None:
