@@ -17,6 +17,7 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.files import cannot_be_written
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -28,7 +29,7 @@ from sidecar.logformat.names import (
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, LogFile
 from sidecar.rewriting.run import required, rewritten, scanned
-from sidecar.rewriting.segment_files import write_segment
+from sidecar.rewriting.segment_files import write_indexes, write_segment
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
 from sidecar.rewriting.work_files import (
@@ -88,7 +89,7 @@ def compact_directory(
         count = surveyed.compactable(include_active=include_active)
         left_alone = surveyed.segments[count:]
         compaction = Compaction(surveyed, left_alone, out)
-        copies = [writers.submit(_copy_segment, files, file, directory) for file in left_alone if out is not None]
+        copies = [writers.submit(_copy_segment, surveyed, file, directory) for file in left_alone if out is not None]
         if count:
             with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
                 found = required(run.results[0])
@@ -148,15 +149,17 @@ def compaction_job(
     )
 
 
-def _copy_segment(files: PartitionFiles, file: LogFile, directory: Path) -> None:
-    """A segment as it is, with the indexes that it has. Raises CorruptFile, and what `copy_file` raises."""
-    copy = directory / file.path.name
+def _copy_segment(surveyed: Survey, file: LogFile, directory: Path) -> None:
+    """A segment as it is, with indexes built from it. Raises CorruptFile, and what `copy_file` raises.
+
+    The indexes of an active segment end in zeros, which a broker takes for entries: by the last one, retention deletes the segment.
+    """
+    copy, builder = directory / file.path.name, IndexBuilder(file.base_offset)
     copy_file(file.path, copy, file.size_bytes)
-    for _ in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
-        continue
+    for columns in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
+        builder.add(columns)
     scanner.require_exact()
-    for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
-        _copy_if_there(files.directory / file_name(file.base_offset, suffix), directory)
+    write_indexes(directory, file.base_offset, builder.finish(surveyed.completed), file.mtime_ns)
 
 
 def _write_small_files(compaction: Compaction, directory: Path) -> None:

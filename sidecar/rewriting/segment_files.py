@@ -44,10 +44,13 @@ def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[Lo
 
     The parts are gone afterwards. Raises StagingFull, SegmentChanged, CorruptFile.
     """
-    last = output.sources[-1]
     log = directory / file_name(output.base_offset, Suffix.LOG)
     write_log(log, parts, output)
-    built = checked_file(log, output)
+    write_indexes(directory, output.base_offset, checked_file(log, output), output.sources[-1].mtime_ns)
+
+
+def write_indexes(directory: Path, base_offset: int, built: BuiltIndexes, mtime_ns: int) -> None:
+    """`.index`, `.timeindex`, and `.txnindex` if it has an entry. Raises StagingFull."""
     contents = {
         Suffix.OFFSET_INDEX: built.offset_index,
         Suffix.TIME_INDEX: built.time_index,
@@ -56,7 +59,7 @@ def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[Lo
     for suffix, content in contents.items():
         # Without an entry a broker has no transaction index at all; the others it has in any case.
         if content or suffix is not Suffix.TRANSACTION_INDEX:
-            write_file(directory / file_name(output.base_offset, suffix), [content], mtime_ns=last.mtime_ns)
+            write_file(directory / file_name(base_offset, suffix), [content], mtime_ns=mtime_ns)
 
 
 def write_log(log: Path, parts: LocalParts, output: CompactedOutput[LogFile]) -> None:

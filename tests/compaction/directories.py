@@ -96,10 +96,16 @@ def check_against_reference(source: Path, compaction: Compaction, rules: Compact
             expected_names |= {f"{stem.name}.{suffix}" for suffix in ("log", "index", "timeindex")}
             expected_names |= {index.name} if group.transactions else set()
     for file in compaction.left_alone:
-        for path in source.glob(f"{file.base_offset:020d}.*"):
-            if path.suffix != ".snapshot":
-                assert (out / path.name).read_bytes() == path.read_bytes()
-                expected_names.add(path.name)
+        stem = f"{file.base_offset:020d}"
+        assert (out / f"{stem}.log").read_bytes() == (source / f"{stem}.log").read_bytes()
+        ended = [
+            found.last_offset for found in partition.aborted if file.base_offset <= found.last_offset < file.end_offset
+        ]
+        index = out / f"{stem}.txnindex"
+        assert read_transaction_index(index.read_bytes() if index.exists() else b"").last_offset.tolist() == ended
+        expected_names |= {f"{stem}.{suffix}" for suffix in ("log", "index", "timeindex")} | (
+            {index.name} if ended else set()
+        )
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
         if (source / name).exists():
             assert (out / name).read_bytes() == (source / name).read_bytes()

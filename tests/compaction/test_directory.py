@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +208,23 @@ def test_an_empty_active_segment_is_kept_because_it_says_where_the_log_ends(tmp_
     assert compaction.survey.log_end_offset == 9
     assert (tmp_path / "out" / f"{9:020d}.log").read_bytes() == b""
     assert (tmp_path / "out" / f"{9:020d}.snapshot").exists()
+
+
+def test_the_active_segment_of_a_running_broker_gets_indexes_without_a_tail_of_zeros(tmp_path: Path) -> None:
+    """A broker that was stopped cleanly takes zeros for entries. Of the last one it has 1970 as the segment's newest time."""
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    batches = [build_batch([Record(base, 1000 + base, b"key", bytes(3000))], leader_epoch=0) for base in range(5)]
+    (source / f"{0:020d}.log").write_bytes(batches[0])
+    active = source / f"{1:020d}.log"
+    active.write_bytes(b"".join(batches[1:]))
+    position, last_ms = 2 * len(batches[1]), 1004
+    entries = {"index": struct.pack(">ii", 2, position), "timeindex": struct.pack(">qiqi", 1003, 2, last_ms, 3)}
+    for suffix, entry_bytes in (("index", 8), ("timeindex", 12)):
+        (source / f"{1:020d}.{suffix}").write_bytes(entries[suffix][:entry_bytes].ljust(1200, b"\0"))
+    compacted(source, tmp_path / "out", CompactionRules(0))
+    for suffix, content in entries.items():
+        assert (tmp_path / "out" / f"{1:020d}.{suffix}").read_bytes() == content
 
 
 @pytest.mark.parametrize("tail_bytes", [0, 100])

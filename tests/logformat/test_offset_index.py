@@ -132,7 +132,13 @@ def test_an_offset_in_no_batch_disagrees(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_an_index_of_kafka_2_7_2_that_names_the_last_record_its_cleaner_kept_is_fine(rows: int) -> None:
-    batches = [Placed(0, 4171, 9), Placed(10, 2533, 19), Placed(20, 4181, 29), Placed(30, 2533, 39), Placed(40, 4181, 49)]
+    batches = [
+        Placed(0, 4171, 9),
+        Placed(10, 2533, 19),
+        Placed(20, 4181, 29),
+        Placed(30, 2533, 39),
+        Placed(40, 4181, 49),
+    ]
     data = bytes.fromhex("0000002300001a30000000310000346a")
     assert verdict_of(data, batches, rows=rows).state is IndexState.FINE
 
