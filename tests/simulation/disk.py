@@ -250,7 +250,10 @@ class SimDisk:
         begin = segment.start_position // BATCH_BYTES
         batches = self.opened[descriptor][1].batches[begin : begin + segment.size_bytes // BATCH_BYTES]
         open_at = set(at_base.open_transactions().items())
-        begun = (one for one in self._replica(files.directory).history if (one.producer_id, one.base_offset) in open_at)
+        replica = self._replica(files.directory)
+        # What its leader's cleaner had taken when it fetched, is not in its own history.
+        line = next(one.truth.line for one in self._host.partitions if one.replicas.get(self._host.number) is replica)
+        begun = (one for one in (*line, *replica.history) if (one.producer_id, one.base_offset) in open_at)
         with searching(self._batches_in, batches, {batch.producer_id: batch.transaction for batch in begun}):
             return added_markers.added_markers(files, segment, descriptor, at_base, checkpoint)
 

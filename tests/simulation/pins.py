@@ -10,7 +10,7 @@ from sidecar.archive.actions import Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError, SegmentChanged, SidecarError
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.model import ArchivedSegment, FileIdentity, SegmentFiles, TopicPartition
+from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.status import PartitionOutcome
 from tests.simulation.cluster import Partition
@@ -60,15 +60,17 @@ class PinWatch:
             now = sidecar.pinned, cluster.leader_epoch, files.directory_id
             before, pinned = self._pinned.get(key, (None, []))
             pinned = pinned if before == now else []
+            is_touched, is_first = cluster.led.is_touched, self._touched.get(key) != now
+            is_plannable = _is_plannable(outcomes.get(name), also=SegmentChanged if is_touched else ())
             for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
                 if _is_replaced(segment.log.inode, cluster.led.replaced, held):
+                    continue
+                if not is_plannable and _is_touched(segment, files):
                     continue
                 raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
             # Retention deletes up to the high watermark, whatever transactions are open.
             ready = [found for found in files.segments if found.end_offset <= cluster.led.high_watermark]
             missing = list(_missing(ready, checker.state, held))
-            is_touched, is_first = cluster.led.is_touched, self._touched.get(key) != now
-            is_plannable = _is_plannable(outcomes.get(name), also=SegmentChanged if is_touched else ())
             if not is_touched:
                 self._touched.pop(key, None)
             elif is_plannable:  # Else no file was opened that could show it.
@@ -201,6 +203,11 @@ def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIde
     while found is not None and found not in pinned:
         found = replaced.get(found)
     return found is not None
+
+
+def _is_touched(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether the file is still there, with another time: a new one, for the sidecar, which only a plan pins."""
+    return any(found.log.inode == segment.log.inode and found.log != segment.log for found in files.segments)
 
 
 def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:

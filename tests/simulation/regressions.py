@@ -872,4 +872,43 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         max_queue=2,
         records_lost=False,
     ),
+    # Of the model: an added marker is of a transaction that the leader's cleaner had taken when this replica fetched the log.
+    "a marker is added for a transaction that was cleaned before it was fetched": Schedule(
+        seed=55001977,
+        steps=(
+            Append(seed=3519159253, batches=5),
+            Append(seed=3197758157, batches=6),
+            Append(seed=1835183894, batches=5),
+            Append(seed=704596925, batches=5),
+            NewLeader(),
+            Append(seed=328954496, batches=2),
+            Append(seed=1948981352),
+            Append(seed=3287490937, batches=2),
+            NewLeader(),
+            Append(seed=2959279924, batches=4),
+            Round(),
+            Append(seed=3805720298, batches=2),
+            Clean(broker=0, first=0, count=9),
+            Clean(broker=0, first=0, count=9),
+            Move(broker=0, number=1),
+        ),
+        shape=LogShape(is_cleaned=True),
+    ),
+    # Of the model: the file of a pin got another time while its partition was stopped, so that no plan pinned it again.
+    "a pinned file is touched while its partition is stopped": Schedule(
+        seed=55001476,
+        steps=(
+            Append(seed=3783081126, batches=5),
+            Append(seed=3795455730, batches=5),
+            Retention(broker=1, segments=9),
+            Round(meanwhile=Meanwhile(call=3, steps=(LoseFile(broker=0, number=3),))),
+            CompactArchive(seed=1473468126, meanwhile=Meanwhile(call=1, steps=(NewLeader(), Round()))),
+            Round(meanwhile=Meanwhile(call=0, steps=(NewLeader(fetches=False),), operation="read segment")),
+            Round(),
+            Touch(broker=0, number=7),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(1, 2), transactions=False, idempotent=False),
+        max_queue=1,
+    ),
 }
