@@ -250,17 +250,16 @@ def compress_framed(data: bytes | memoryview) -> bytes:
 def snappy_blocks(data: bytes, limit_bytes: int) -> Iterator[bytes]:
     """The decompressed blocks of a framed stream, or the one block that bare snappy is.
 
-    A header may come again between blocks, where streams were joined. Source: SnappyInputStream.
+    A header may come again between blocks, where streams were joined; its versions count for nothing. Source: SnappyInputStream.
     """
     if data[: len(_MAGIC)] != _MAGIC:
         yield _block(data, limit_bytes)
         return
     position = 0
     while position < len(data):
-        if data[position : position + len(_MAGIC)] == _MAGIC:
-            compatible = int.from_bytes(data[position + 12 : position + _HEADER_BYTES])
-            if len(data) - position < _HEADER_BYTES or compatible != 1:
-                raise CorruptFile(f"a snappy header that is cut, or of compatible version {compatible} instead of 1")
+        if data.startswith(_MAGIC, position):
+            if len(data) - position < _HEADER_BYTES:
+                raise CorruptFile("a snappy header that is cut")
             position += _HEADER_BYTES
             continue
         size = int.from_bytes(data[position : position + 4])
