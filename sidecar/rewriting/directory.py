@@ -159,7 +159,7 @@ def _copy_segment(surveyed: Survey, file: LogFile, directory: Path) -> None:
     for columns in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
         builder.add(columns)
     scanner.require_exact()
-    write_indexes(directory, file.base_offset, builder.finish(surveyed.completed), file.mtime_ns)
+    write_indexes(directory, file.base_offset, builder.finish(surveyed.ended_in(file)), file.mtime_ns)
 
 
 def _write_small_files(compaction: Compaction, directory: Path) -> None:

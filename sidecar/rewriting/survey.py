@@ -1,10 +1,12 @@
 """The first read of a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +61,12 @@ class Survey:
     @property
     def log_end_offset(self) -> int:
         return self.segments[-1].end_offset
+
+    def ended_in(self, segment: LogFile) -> tuple[CompletedTransaction, ...]:
+        """The transactions whose markers are in a segment."""
+        bounds = segment.base_offset, segment.end_offset
+        begin, end = (bisect_left(self.completed, bound, key=attrgetter("last_offset")) for bound in bounds)
+        return self.completed[begin:end]
 
     def compactable(self, *, include_active: bool) -> int:
         """How many of the segments, from the first one on, may be compacted.
