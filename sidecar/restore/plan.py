@@ -110,6 +110,15 @@ class PartitionPlan:
         return last.segment.base_offset if is_blank else None
 
     @property
+    def earlier_left_out(self) -> int:
+        """Number of segments above a log that ends at a time, which have no later record themselves."""
+        until_ms, above = self.segments[-1].until_timestamp_ms, self.segments[-1].end_offset
+        if until_ms is None:
+            return 0
+        left_out = (found for found in self.state.segments if found.base_offset >= above)
+        return sum(0 <= found.max_timestamp_ms <= until_ms for found in left_out)
+
+    @property
     def topic_partition(self) -> TopicPartition:
         return self.state.lineage.topic_partition
 

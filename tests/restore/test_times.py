@@ -12,14 +12,18 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import empty_before_ms
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import plan_restore, restore
+from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
 from tests.restore.test_deleted_records import deleted_before
-from tests.runner.rig import archived_states
+from tests.runner.rig import archive, archived_states, copy_partitions, tools_for
+from tests.segment.made_logs import LEADER_EPOCH, roll
 
 
 def first_ms(partition: int) -> int:
@@ -138,6 +142,29 @@ def test_a_later_batch_below_the_start_does_not_end_the_log(
         assert outcome.log.end_offset == ends[len(kept)]
         assert [found.content for found in batches_of(log_dir / "orders-0")] == [found.content for found in kept]
     assert len({batch.segment_base_offset for batch in kept}) == segments_reached
+
+
+def test_earlier_segments_above_the_end_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As above a record that a producer gave a time in the future."""
+    store, source = MemoryStore(), copy_partitions(tmp_path, "orders-0")
+    times_ms = {0: 5, 1: 9, 2: 5, 3: 6, 4: 7, 5: 7}
+    segments = {
+        offset: [build_batch([Record(offset, time_ms, b"k", b"v", ())], leader_epoch=LEADER_EPOCH)]
+        for offset, time_ms in times_ms.items()
+    }
+    roll(source, segments, len(segments))
+    with tools_for(source, store, tmp_path / "state") as context:
+        assert archive(context, source, "orders").errors == []
+    for until_ms, left_out in ((6, "2 segments"), (9, "")):
+        (tmp_path / str(until_ms)).mkdir()
+        log_dir = own_log_dir(tmp_path / str(until_ms))
+        plan = plan_restore(store, CLOCK, request_for(log_dir, until_ms))
+        show(plan, colors=False, dry_run=True)
+        planned = capsys.readouterr().err
+        show(restore(store, CLOCK, request_for(log_dir, until_ms)), colors=False, dry_run=False)
+        for shown in (planned, capsys.readouterr().err):
+            assert ("left out above the log's end" in shown) == bool(left_out)
+            assert f"later than --until-timestamp: {left_out}." in shown or not left_out
 
 
 def test_a_plan_says_that_its_end_is_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,11 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         texts.append(
             f"{name}: the exact end in its last segment is known only after the download: `to` is an upper bound"
         )
+    if count := outcome.plan.earlier_left_out:
+        texts.append(
+            f"{name}: left out above the log's end, although no record of theirs is later than --until-timestamp: "
+            f"{plural(count, 'segment')}. A log is cut at an offset, before the first later record; --offset-range includes them"
+        )
     if outcome.decisions.keeps_foreign_producers:
         texts.append(
             f"{name}: producer state is kept, but the topic in {log_dir} is another one or of another cluster, where the same "
