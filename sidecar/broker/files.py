@@ -71,26 +71,17 @@ class FileBrokerFacts:
 
     def cluster_id(self) -> str:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
-        return (
-            self._agreed("cluster id", lambda meta: meta.cluster_id)
-            if self.given_cluster_id is None
-            else self.given_cluster_id
-        )
+        given = self.given_cluster_id
+        return self._agreed("cluster id", lambda meta: meta.cluster_id) if given is None else given
 
     def broker_id(self) -> int:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
-        return (
-            self._agreed("broker id", lambda meta: meta.broker_id)
-            if self.given_broker_id is None
-            else self.given_broker_id
-        )
+        given = self.given_broker_id
+        return self._agreed("broker id", lambda meta: meta.broker_id) if given is None else given
 
     def _agreed(self, what: str, value_of: Callable[[MetaProperties], Value | None]) -> Value:
-        values: dict[Path, Value] = {}
-        for state in self._states.values():
-            value = None if state.meta is None else value_of(state.meta)
-            if value is not None:
-                values[state.log_dir] = value
+        known = ((state.log_dir, value_of(state.meta)) for state in self._states.values() if state.meta)
+        values = {log_dir: value for log_dir, value in known if value is not None}
         distinct = list(dict.fromkeys(values.values()))
         if not distinct:
             raise LogDirsUnformatted(self._unknown(what))

@@ -16,11 +16,10 @@ from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
-    DirectoryState,
     Suffix,
     file_name,
     is_swap,
-    parse_directory_name,
+    live_partition,
     parse_file_name,
 )
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
@@ -108,10 +107,10 @@ def named_partition(directory: Path) -> PartitionFiles:
         is_directory = path.is_dir()
     if not is_directory:
         raise SettingsError(f"{path}: no such directory; correct the path")
-    name = parse_directory_name(path.name)
-    if name is None or name.state is not DirectoryState.LIVE:
+    topic_partition = live_partition(path.name)
+    if topic_partition is None:
         raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
-    return read_partition_directory(name.topic_partition, path.parent, path)
+    return read_partition_directory(topic_partition, path.parent, path)
 
 
 def require_elsewhere(out: Path, directories: Iterable[Path]) -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError
 from sidecar.event_log import EVENTS
-from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
+from sidecar.logformat.names import Suffix, live_partition, parse_file_name
 
 IN_CREATE: Final = 0x100
 IN_MOVED_TO: Final = 0x80
@@ -152,7 +152,7 @@ def _add_log_dir(names: NewNames, log_dir: Path) -> None:
     names.add(log_dir)
     with os.scandir(log_dir) as entries:
         for entry in entries:
-            if _is_live(entry.name) and entry.is_dir():
+            if live_partition(entry.name) and entry.is_dir():
                 _add_partition(names, log_dir / entry.name)
 
 
@@ -169,15 +169,11 @@ def _is_worth_waking(names: NewNames, log_dirs: Sequence[Path], directory: Path 
         return True
     if directory not in log_dirs:
         return is_worth_a_scan(name)
-    if is_live := _is_live(name):
-        _add_partition(names, directory / name)
-    return is_live  # The first files of a partition may have come before it was watched.
+    if live_partition(name) is None:
+        return False
+    _add_partition(names, directory / name)
+    return True  # The first files of a partition may have come before it was watched.
 
 
 def _give_up(error: Exception) -> None:
     EVENTS.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
-
-
-def _is_live(name: str) -> bool:
-    found = parse_directory_name(name)
-    return found is not None and found.state is DirectoryState.LIVE

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sidecar.errors import PartitionError, SegmentChanged, SidecarError, StagingFull
-from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.logformat.names import live_partition
 from sidecar.model import TopicPartition
 
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -75,8 +75,7 @@ def is_there(path: Path) -> bool:
 def live_partitions(log_dir: Path) -> frozenset[TopicPartition]:
     """Those with a directory in a log dir that is not being moved or deleted. Raises OSError."""
     with os.scandir(log_dir) as entries:
-        found = [parse_directory_name(entry.name) for entry in entries]
-    return frozenset(name.topic_partition for name in found if name and name.state is DirectoryState.LIVE)
+        return frozenset(found for entry in entries if (found := live_partition(entry.name)))
 
 
 def topics_of(log_dirs: Iterable[Path]) -> frozenset[str]:

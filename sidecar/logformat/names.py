@@ -120,6 +120,12 @@ def parse_directory_name(name: str) -> DirectoryName | None:
     return DirectoryName(TopicPartition(topic, int(partition)), state)
 
 
+def live_partition(name: str) -> TopicPartition | None:
+    """Whose live directory has this name, None for another name, and for one that is being moved or deleted."""
+    found = parse_directory_name(name)
+    return found.topic_partition if found and found.state is DirectoryState.LIVE else None
+
+
 def is_internal_topic(topic: str) -> bool:
     """Whether the topic belongs to Kafka itself, by the convention of two leading underscores."""
     return topic.startswith(INTERNAL_TOPIC_PREFIX)

@@ -25,9 +25,9 @@ from sidecar.logformat.names import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     STAGING_SUFFIX,
-    DirectoryState,
     Suffix,
     directory_name,
+    live_partition,
     parse_directory_name,
     parse_file_name,
 )
@@ -167,7 +167,7 @@ def read_target(log_dir: Path, topic: str) -> Target:
     own = {
         name: parsed
         for name in names
-        if (parsed := staged_partition(name, topic) or _live(name)) and parsed.topic == topic
+        if (parsed := staged_partition(name, topic) or live_partition(name)) and parsed.topic == topic
     }
     topic_ids = {
         name: topic_id
@@ -186,17 +186,11 @@ def read_target(log_dir: Path, topic: str) -> Target:
 def _is_in_a_log_dir(path: Path) -> bool:
     """Whether the name is a partition's there; the directory may be empty, or not exist yet, and so not show it by segments."""
     has_ids = [(directory / META_PROPERTIES).exists() for directory in (path.parent, path)]
-    return _live(path.name) is not None and has_ids == [True, False]
+    return live_partition(path.name) is not None and has_ids == [True, False]
 
 
 def _partition_named(directory: Path) -> LogDirRefused:
     return LogDirRefused(f"{directory}: is a partition's directory; --to is the log dir above it (log.dirs)")
-
-
-def _live(name: str) -> TopicPartition | None:
-    """Whose directory it is, None for another name."""
-    parsed = parse_directory_name(name)
-    return parsed.topic_partition if parsed and parsed.state is DirectoryState.LIVE else None
 
 
 def _require_own(log_dir: Path, names: list[str]) -> None:
