@@ -204,10 +204,7 @@ class HealthReporter:
         without a replica has nothing to do.
         """
         self.health.publish(topics={"nothing_chosen": reason})
-        if is_slip:
-            self.health.unmet("topics", reason)
-        else:
-            self.health.met("topics")
+        self._show("topics", reason if is_slip else "")
         slip = is_slip if reason else None
         is_known, self._topics_slip = slip is self._topics_slip, slip
         if is_known or slip is None:
@@ -284,10 +281,7 @@ class HealthReporter:
         self._show_store()
         away = render(broker.away)
         for condition, reason in (("log_dirs", log_dir_error), ("broker", away), ("state_dir", state_dir_error)):
-            if reason:
-                self.health.unmet(condition, reason)
-            else:
-                self.health.met(condition)
+            self._show(condition, reason)
         if broker.away is not None:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in broker.missing_rights:
@@ -322,10 +316,14 @@ class HealthReporter:
             reason = self._store_error or self._silence  # A full store answers reads.
             if not reason and not self._is_store_usable:
                 reason = "the store responds again; the sidecar tests its functions"
-            if reason:
-                self.health.unmet("store", reason)
-            else:
-                self.health.met("store")
+            self._show("store", reason)
+
+    def _show(self, condition: str, reason: str | None) -> None:
+        """Why a condition is not met; nothing where it is."""
+        if reason:
+            self.health.unmet(condition, reason)
+        else:
+            self.health.met(condition)
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
