@@ -162,14 +162,7 @@ class GroupCompactor:
     ) -> tuple[LogFile, tuple[Piece, ...], ProducerTable, int]:
         """A segment with its pieces, the producers at its end, and its largest timestamp; to `completed` what ended in it."""
         log = segment.log
-        file = LogFile(
-            log.path,
-            segment.base_offset,
-            segment.end_offset,
-            log.size_bytes,
-            log.mtime_ns,
-            read_bytes_per_s=self.context.budget.reads.bytes_per_s,
-        )
+        file = replace(LogFile.of(segment), read_bytes_per_s=self.context.budget.reads.bytes_per_s)
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset), Cutter(SPLIT_BYTES)
         largest_ms = -1
         for columns in self._in_turns(device, scanner):

@@ -23,6 +23,7 @@ from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.window import ReadAt
+from sidecar.model import SegmentFiles
 from sidecar.snapshots.tasks import LocalSegment
 
 
@@ -90,6 +91,11 @@ class LogFile:
     mtime_ns: int
     growing: bool = False
     read_bytes_per_s: int | None = None
+
+    @classmethod
+    def of(cls, segment: SegmentFiles) -> LogFile:
+        log = segment.log
+        return cls(log.path, segment.base_offset, segment.end_offset, log.size_bytes, log.mtime_ns)
 
     @property
     def name(self) -> str:

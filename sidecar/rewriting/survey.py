@@ -98,12 +98,11 @@ def _logs(files: PartitionFiles) -> list[LogFile]:
         raise PartitionError(
             f"{files.topic_partition}: no segments in {files.directory}; it must have .log files with the broker's names"
         )
-    rolled = [
-        LogFile(found.log.path, found.base_offset, found.end_offset, found.log.size_bytes, found.log.mtime_ns)
-        for found in files.segments
-    ]
     base = files.active_base_offset
-    logs = [*rolled, LogFile(active.path, base, base, active.size_bytes, active.mtime_ns, growing=True)]
+    logs = [
+        *map(LogFile.of, files.segments),
+        LogFile(active.path, base, base, active.size_bytes, active.mtime_ns, growing=True),
+    ]
     for before, after in pairwise(logs):
         if before.end_offset != after.base_offset:
             raise SegmentChanged(
