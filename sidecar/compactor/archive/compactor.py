@@ -133,8 +133,6 @@ class ArchiveCompactor:
 
     def _commit_all(self, uploaded: Sequence[PartitionInWork], done: Callable[[PartitionCompaction], None]) -> None:
         ready = unsettled(uploaded)
-        if not ready:
-            return
         tell_once = cache(partial(self.tell, "committing"))
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
