@@ -23,6 +23,7 @@ LOCK = ".lock"
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPIC_PREFIX = "__"
 
 MAX_OFFSET = 2**63 - 1

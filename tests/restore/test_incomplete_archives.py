@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidecar.cli.restore.report import as_json, show
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
+from sidecar.logformat.names import TRANSACTION_STATE_TOPIC
 from sidecar.restore.plan import choose_lineage
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import manifest
 from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored
 from tests.restore.test_refusals import OTHER_ID, new_topic
-from tests.runner.rig import archived_states
+from tests.runner.rig import archived_states, copy_partitions, tools_for
 
 ID = str(golden_topic_id("orders"))
 OTHER_CLUSTER = "3OtherClusterId0000000"
@@ -191,3 +196,19 @@ def test_another_clusters_producers_are_not_kept_in_silence(tmp_path: Path, caps
     report = run(archived(), other_log_dir(tmp_path), producer_state=ProducerStateMode.KEEP)
     show(report, colors=False, dry_run=False)
     assert "OUT_OF_ORDER_SEQUENCE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("topic", ["orders", TRANSACTION_STATE_TOPIC])
+def test_the_state_of_transactions_is_restored_with_a_warning(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    (source / "orders-0").rename(source / f"{topic}-0")
+    for path in source.glob("*-offset-checkpoint"):
+        path.write_text(path.read_text().replace("orders 0 ", f"{topic} 0 "))
+    scan = partial(scan_log_dirs, [source], TopicFilter(internal=True))
+    with tools_for(source, store, tmp_path / "state") as context:
+        assert ArchiveLoop(context, scan).run_once().errors == []
+    request = RestoreRequest(topic, own_log_dir(tmp_path), topic_id=ID)
+    show(plan_restore(store, CLOCK, request), colors=False, dry_run=True)
+    assert ("can make producers fail" in capsys.readouterr().err) == (topic != "orders")

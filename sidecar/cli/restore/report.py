@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.output import print_table, remark, size
+from sidecar.logformat.names import TRANSACTION_STATE_TOPIC
 from sidecar.plurals import plural
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
         texts.append(
             f"{', '.join(report.unfinished)}: an earlier restore left this unfinished, and this command does not "
             "continue it. No broker starts while it is there: run that command again, or remove it"
+        )
+    if any(outcome.plan.topic_partition.topic == TRANSACTION_STATE_TOPIC for outcome in report.outcomes):
+        texts.append(
+            f"{TRANSACTION_STATE_TOPIC} can make producers fail, because it is older than the other topics or of another cluster: "
+            "let no broker start with it. Without it, each transactional producer gets a new id"
         )
     if any(not outcome.problem for outcome in report.outcomes) and (text := _retention(report)):
         texts.append(text)
