@@ -10,8 +10,12 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import named_partition
 from sidecar.engine_ports import StageEngine
+from sidecar.logformat.batches import scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.indexes.transaction_index import read_transaction_index
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.time_index import TimeIndexCheck
+from sidecar.logformat.indexes.transaction_index import from_completed, read_transaction_index
+from sidecar.logformat.indexes.verdict import FINE
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -98,11 +102,20 @@ def check_against_reference(source: Path, compaction: Compaction, rules: Compact
     for file in compaction.left_alone:
         stem = f"{file.base_offset:020d}"
         assert (out / f"{stem}.log").read_bytes() == (source / f"{stem}.log").read_bytes()
-        ended = [
-            found.last_offset for found in partition.aborted if file.base_offset <= found.last_offset < file.end_offset
-        ]
+        ended = [found for found in partition.aborted if file.base_offset <= found.last_offset < file.end_offset]
         index = out / f"{stem}.txnindex"
-        assert read_transaction_index(index.read_bytes() if index.exists() else b"").last_offset.tolist() == ended
+        assert (index.read_bytes() if index.exists() else b"") == from_completed(
+            ended, file.base_offset, file.end_offset
+        ).to_bytes()
+        batches = list(scan_file(source / f"{stem}.log"))
+        for suffix, check in (
+            ("index", OffsetIndexCheck),
+            ("timeindex", TimeIndexCheck),
+        ):
+            checked = check((out / f"{stem}.{suffix}").read_bytes(), file.base_offset)
+            for columns in batches:
+                checked.add(columns)
+            assert checked.finish(b"") == FINE
         expected_names |= {f"{stem}.{suffix}" for suffix in ("log", "index", "timeindex")} | (
             {index.name} if ended else set()
         )
