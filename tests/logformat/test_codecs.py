@@ -168,10 +168,16 @@ def test_a_snappy_header_must_be_whole() -> None:
         decompress(Codec.SNAPPY, XERIAL_HEADER[:12])
 
 
-@pytest.mark.parametrize("versions", ["0000000000000000", "0000000200000002", "0100000001000000"])
-def test_the_versions_of_a_snappy_header_do_not_matter_as_for_kafka(versions: str) -> None:
+@pytest.mark.parametrize("versions", ["0000000000000000", "ffffffff00000001", "0000000200000002", "0100000001000000"])
+def test_the_version_of_a_snappy_header_counts_only_between_blocks_as_for_kafka(versions: str) -> None:
     stream = compress(Codec.SNAPPY, b"value")
-    assert decompress(Codec.SNAPPY, stream[:8] + bytes.fromhex(versions) + stream[16:]) == b"value"
+    named = stream[:8] + bytes.fromhex(versions) + stream[16:]
+    assert decompress(Codec.SNAPPY, named) == b"value"
+    if versions[0] == "0" and int(versions[:8], 16):
+        assert decompress(Codec.SNAPPY, stream + named) == b"valuevalue"
+    else:
+        with pytest.raises(CorruptFile, match="snappy header between blocks"):
+            decompress(Codec.SNAPPY, stream + named)
 
 
 @pytest.mark.parametrize(("codec", "magic"), [(5, 2), (7, 1), (4, 1), (4, 0)])

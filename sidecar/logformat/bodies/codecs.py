@@ -250,7 +250,8 @@ def compress_framed(data: bytes | memoryview) -> bytes:
 def snappy_blocks(data: bytes, limit_bytes: int) -> Iterator[bytes]:
     """The decompressed blocks of a framed stream, or the one block that bare snappy is.
 
-    A header may come again between blocks, where streams were joined; its versions count for nothing. Source: SnappyInputStream.
+    A header may come again between blocks, where streams were joined. Only there does its version count, the compatible one
+    nowhere. Source: SnappyInputStream.
     """
     if data[: len(_MAGIC)] != _MAGIC:
         yield _block(data, limit_bytes)
@@ -260,6 +261,9 @@ def snappy_blocks(data: bytes, limit_bytes: int) -> Iterator[bytes]:
         if data.startswith(_MAGIC, position):
             if len(data) - position < _HEADER_BYTES:
                 raise CorruptFile("a snappy header that is cut")
+            version = int.from_bytes(data[position + len(_MAGIC) : position + 12], signed=True)
+            if position and version < 1:
+                raise CorruptFile(f"a snappy header between blocks of version {version}, below 1")
             position += _HEADER_BYTES
             continue
         size = int.from_bytes(data[position : position + 4])
