@@ -115,8 +115,8 @@ class PartitionPlan:
         until_ms, above = self.segments[-1].until_timestamp_ms, self.segments[-1].end_offset
         if until_ms is None:
             return 0
-        left_out = (found for found in self.state.segments if found.base_offset >= above)
-        return sum(0 <= found.max_timestamp_ms <= until_ms for found in left_out)
+        left_out = (found for found in self.state.segments if found.base_offset >= above and found.batch_count)
+        return sum(found.max_timestamp_ms <= until_ms for found in left_out)
 
     @property
     def topic_partition(self) -> TopicPartition:

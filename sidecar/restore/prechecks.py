@@ -29,7 +29,7 @@ _SECONDS_BELOW = 100_000_000_000
 
 
 def refuse_time_before_all(request: RestoreRequest, outcomes: Sequence[PartitionOutcome]) -> None:
-    """Raise SettingsError if nothing is left of any partition, because all is later than the wanted time.
+    """Raise SettingsError if nothing is left of any partition, because each begins with a record later than the wanted time.
 
     Before anything is written: an empty log seems a success.
     """
@@ -39,8 +39,8 @@ def refuse_time_before_all(request: RestoreRequest, outcomes: Sequence[Partition
         return
     hint = f". Milliseconds are expected: is it {until_ms * 1000}?" if until_ms < _SECONDS_BELOW <= first_ms else ""
     raise SettingsError(
-        f"--until-timestamp {shown_time(until_ms)}: all archived records of {request.topic} are later; the first "
-        f"batch of {later[first_ms]} has a record of {shown_time(first_ms)}{hint}"
+        f"--until-timestamp {shown_time(until_ms)}: nothing of {request.topic} lies before a later record; the first "
+        f"batch of {later[first_ms]} has one of {shown_time(first_ms)}{hint}"
     )
 
 

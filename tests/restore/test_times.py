@@ -39,14 +39,14 @@ def request_for(log_dir: Path, until_ms: int) -> RestoreRequest:
 def test_a_time_before_all_records_is_refused(plans: bool, tmp_path: Path) -> None:
     log_dir, first = own_log_dir(tmp_path), min(map(first_ms, (0, 1)))
     run = plan_restore if plans else restore
-    with pytest.raises(SettingsError, match=rf"all archived records of orders are later.* has a record of {first} \(2"):
+    with pytest.raises(SettingsError, match=rf"nothing of orders lies before a later record.* has one of {first} \(2"):
         run(archived(), CLOCK, request_for(log_dir, first - 1))
     assert not list(log_dir.glob("orders*"))
 
 
 def test_seconds_are_guessed_and_milliseconds_named(tmp_path: Path) -> None:
     seconds = first_ms(0) // 1000
-    with pytest.raises(SettingsError, match=rf"are later.*Milliseconds are expected: is it {seconds}000\?"):
+    with pytest.raises(SettingsError, match=rf"later record.*Milliseconds are expected: is it {seconds}000\?"):
         restored(archived(), own_log_dir(tmp_path), "orders", until_timestamp_ms=seconds)
 
 
@@ -65,7 +65,9 @@ def test_a_partition_that_begins_later_is_empty_beside_others(
     assert not batches_of(log_dir / f"orders-{late}")
     assert [bool(outcome.segments) for outcome in report.outcomes] == [partition == early for partition in (0, 1)]
     show(report, colors=False, dry_run=False)
-    assert f"orders-{late}: all its archived records are later than" in capsys.readouterr().err
+    assert (
+        f"orders-{late}: its log is empty, because its first batch has a record later than" in capsys.readouterr().err
+    )
 
 
 def test_partitions_are_checked_at_once(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_partitions_are_checked_at_once(tmp_path: Path) -> None:
         return read(key, *arguments, **options)
 
     store.read = waiting  # type: ignore[method-assign]
-    with pytest.raises(SettingsError, match="all archived records of orders are later"):
+    with pytest.raises(SettingsError, match="nothing of orders lies before a later record"):
         plan_restore(store, CLOCK, request_for(own_log_dir(tmp_path), 1))
 
 
@@ -147,7 +149,7 @@ def test_a_later_batch_below_the_start_does_not_end_the_log(
 def test_earlier_segments_above_the_end_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As above a record that a producer gave a time in the future."""
     store, source = MemoryStore(), copy_partitions(tmp_path, "orders-0")
-    times_ms = {0: 5, 1: 9, 2: 5, 3: 6, 4: 7, 5: 7}
+    times_ms = {0: 5, 1: 9, 2: 5, 3: 6, 4: 7, 5: -1, 6: 7}
     segments = {
         offset: [build_batch([Record(offset, time_ms, b"k", b"v", ())], leader_epoch=LEADER_EPOCH)]
         for offset, time_ms in times_ms.items()
@@ -155,7 +157,7 @@ def test_earlier_segments_above_the_end_are_named(tmp_path: Path, capsys: pytest
     roll(source, segments, len(segments))
     with tools_for(source, store, tmp_path / "state") as context:
         assert archive(context, source, "orders").errors == []
-    for until_ms, left_out in ((6, "2 segments"), (9, "")):
+    for until_ms, left_out in ((6, "3 segments"), (9, "")):
         (tmp_path / str(until_ms)).mkdir()
         log_dir = own_log_dir(tmp_path / str(until_ms))
         plan = plan_restore(store, CLOCK, request_for(log_dir, until_ms))

@@ -123,8 +123,8 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     if outcome.empty_before_ms is not None:
         texts.append(
-            f"{name}: all its archived records are later than --until-timestamp, so its log is empty; its first "
-            f"batch has a record of {outcome.empty_before_ms}"
+            f"{name}: its log is empty, because its first batch has a record later than --until-timestamp, of "
+            f"{outcome.empty_before_ms}"
         )
     elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
         texts.append(
