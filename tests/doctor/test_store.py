@@ -250,6 +250,10 @@ def test_a_bucket_that_is_not_there_and_a_bucket_that_deletes_by_itself(log_dir:
         keep = {"ID": "old", "Status": "Enabled", "Filter": {}, "NoncurrentVersionExpiration": {"NoncurrentDays": 7}}
         client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [expire, keep]})
         assert rules_of(store).verdict is Verdict.OK
+        expire["Filter"] = {"Prefix": "archive/_probe/"}
+        keep["Filter"] = {"Prefix": "archive/one-cluster/"}
+        client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [expire, keep]})
+        assert "no rule expires them" in rules_of(store).detail
     finally:
         client.close()
 

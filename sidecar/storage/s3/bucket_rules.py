@@ -8,13 +8,15 @@ from botocore.exceptions import ClientError
 
 from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.storage.s3.requests import S3Requests
+from sidecar.storage.store_clock import PROBE_FOLDER
 
 _NO_SUCH_RULES = ("NoSuchLifecycleConfiguration", "ServerSideEncryptionConfigurationNotFoundError")
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRule:
-    """An enabled rule that meets objects of the archive. Days are None where it does nothing of the kind.
+    """An enabled rule that meets objects of the archive; what lies in the probe's folder is none. Days are None where it does
+    nothing of the kind: of versions and uploads, to all of the archive.
 
     `transitions`: storage classes to which objects are moved.
     """
@@ -77,14 +79,19 @@ def _rules(rules: Iterable[dict[str, Any]], archive: str) -> Iterable[LifecycleR
         found = rule.get("Filter", {})
         prefix = str(found.get("Prefix") or found.get("And", {}).get("Prefix") or rule.get("Prefix") or "")
         is_tagged = "Tag" in found or "Tags" in found.get("And", {})
-        meets = archive.startswith(prefix) or prefix.startswith(archive)
+        meets_all = archive.startswith(prefix)
+        meets = meets_all or (prefix.startswith(archive) and not prefix.startswith(f"{archive}{PROBE_FOLDER}/"))
         if rule.get("Status") != "Enabled" or is_tagged or not meets:
             continue  # our objects have no tags
         expiration = rule.get("Expiration", {})
         yield LifecycleRule(
             name=str(rule.get("ID", "")),
             expires_days=expiration.get("Days", 0 if "Date" in expiration else None),
-            noncurrent_expires_days=rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays"),
-            aborts_uploads_days=rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation"),
+            noncurrent_expires_days=rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays")
+            if meets_all
+            else None,
+            aborts_uploads_days=rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
+            if meets_all
+            else None,
             transitions=tuple(str(entry.get("StorageClass", "")) for entry in rule.get("Transitions", [])),
         )
