@@ -28,7 +28,7 @@ def test_recovery_builds_the_same_indexes(oracle: Oracle, version: str, tmp_path
         copy = shutil.copytree(compaction.out, tmp_path / "theirs" / path.name)
         recovered = oracle.recover(copy)
         assert [segment.truncated_bytes for segment in recovered] == [0] * len(recovered)
-        for output in compaction.outputs:
+        for output in (*compaction.outputs, *compaction.left_alone):
             name = f"{output.base_offset:020d}"
             for suffix in ("log", "index", "timeindex"):
                 file = f"{name}.{suffix}"
