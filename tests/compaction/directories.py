@@ -112,7 +112,9 @@ def check_against_reference(source: Path, compaction: Compaction, rules: Compact
             ("index", OffsetIndexCheck),
             ("timeindex", TimeIndexCheck),
         ):
-            checked = check((out / f"{stem}.{suffix}").read_bytes(), file.base_offset)
+            written = out / f"{stem}.{suffix}"
+            assert written.stat().st_mtime_ns == (source / f"{stem}.log").stat().st_mtime_ns
+            checked = check(written.read_bytes(), file.base_offset)
             for columns in batches:
                 checked.add(columns)
             assert checked.finish(b"") == FINE

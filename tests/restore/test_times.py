@@ -154,7 +154,9 @@ def test_earlier_segments_above_the_end_are_named(tmp_path: Path, capsys: pytest
         offset: [build_batch([Record(offset, time_ms, b"k", b"v", ())], leader_epoch=LEADER_EPOCH)]
         for offset, time_ms in times_ms.items()
     }
-    roll(source, segments, len(segments))
+    segments |= {7: [], 8: []}  # An old cleaner has taken all that was in the last but one.
+    roll(source, segments, 8)
+    (source / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 8\n")
     with tools_for(source, store, tmp_path / "state") as context:
         assert archive(context, source, "orders").errors == []
     for until_ms, left_out in ((6, "3 segments"), (9, "")):
