@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +32,7 @@ from sidecar.storage.s3.store import S3Store
 from sidecar.storage.source import BytesSource, FileSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
-from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
+from tests.servers.fault_proxy import IN_A_ROW_MAX, Break, Fault, FaultProxy, fault_proxy
 from tests.storage.s3_servers import new_bucket, plain_client, s3_settings, s3_store, versitygw_server
 
 KEY = ObjectKey("cluster/topic/0/x/segments/00000000000000000000-aaaaaaaaaaaaaaaaaaaaaa.log")
@@ -485,3 +486,10 @@ def test_a_range_that_is_answered_with_more_is_not_read(moto_endpoint: str, says
         with pytest.raises(StoreUnsafe, match="ignores range"):
             store.read(KEY, 0, 10)
         assert reads == []
+
+
+def test_a_fault_of_a_share_lets_the_same_request_pass_in_the_end() -> None:
+    proxy = FaultProxy(faults=[Fault("GET", Break.STATUS, times=inf, share=0.999999)])
+    struck = [proxy.next_fault("GET", path) is not None for _ in range(2 * (IN_A_ROW_MAX + 1)) for path in ("/a", "/b")]
+    in_turn = ([True] * IN_A_ROW_MAX + [False]) * 2
+    assert (struck[::2], struck[1::2]) == (in_turn, in_turn)
