@@ -911,4 +911,19 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(1, 2), transactions=False, idempotent=False),
         max_queue=1,
     ),
+    # Of the model: a check that was cut off had not said yet that its pins are archived, and the archive ends with a gap.
+    "the check that would report a loss is cut off": Schedule(
+        seed=56009063,
+        steps=(
+            Append(seed=182974910, batches=3),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Retention(broker=0, segments=2),
+            Round(faults=(Fault(error="StoreUnavailable"),)),
+            Round(moves=3),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+        has_topic_id=False,
+        records_lost=False,
+        has_connection=False,
+    ),
 }

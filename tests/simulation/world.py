@@ -708,6 +708,7 @@ class World:
                 named = {(broker, o.files.topic_partition): o.error or o.reason for o in outcomes}
                 if self._report is None:  # what it would have said is not known
                     named = {(broker, one.topic_partition): wait_reason.Wait.TASK_OVER for one in self.partitions}
+                    kept_out |= {one.topic_partition for one in self.partitions}
                 self._unfinished = (self._unfinished - named.keys()) | {name for name, why in named.items() if why}
             if all(map(self._is_archived, self.partitions)):
                 break
@@ -717,7 +718,7 @@ class World:
             raise Finding("not-archived", f"{late.topic_partition} {span}, {self._logs[-3:]}")
         for cluster in self.partitions:
             checker, name = self.checkers[cluster.lineage.root], cluster.topic_partition
-            # One that the queue keeps out has not said yet what it lacks.
+            # One that the queue keeps out, or whose check was cut off, has not said yet what it lacks.
             is_heard = name not in kept_out and self._errors.get((cluster.leader, name)) is None
             if is_heard and not checker.is_forked:
                 self._unrecorded.require_reported(cluster.leader, checker, self._reports.spans(name))
