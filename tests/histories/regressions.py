@@ -96,6 +96,22 @@ REGRESSIONS: Final[dict[str, History]] = {
             Upload((Fault("ObjectExists", after=True, after_commit_put=True),)),
         ),
     ),
+    "silent-loss: another broker led before the commit of a loss could be read back": History(
+        700725,
+        Settings(LogShape(legacy_batches=12)),
+        (
+            Append(3533343752, 1, rolls=True),
+            Append(2801402857, 1, rolls=True),
+            LoseFile(1),
+            Upload(
+                (
+                    Fault("StoreUnavailable", calls=2, after=True, after_commit_put=True),
+                    Fault("StoreDenied", first=2, calls=2, after_commit_put=True),
+                )
+            ),
+            NewLeader(1),
+        ),
+    ),
     "not-archived: a stale listing made an archive seem empty": History(
         364,
         Settings(LogShape(codecs=(4,), legacy_batches=4, has_snapshots=False), before_upload=True, ahead_ms=2 * DAY_MS),
