@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,9 +69,9 @@ class Arrivals:
     def _watch(self, names: NewNames) -> None:
         while (found := names.wait()) is not None:
             now_s = time.perf_counter()
-            for new in found:
-                if new.name.endswith(self.suffix) and not new.name.startswith("."):
-                    self.came_s.setdefault(new.name, now_s)
+            for _, name in found:
+                if name.endswith(self.suffix) and not name.startswith("."):
+                    self.came_s.setdefault(name, now_s)
 
 
 def main() -> int:
@@ -128,7 +128,8 @@ def measure(scratch: Path, rolls: int, segment_bytes: int, rate: float) -> dict[
             commits_directory = _wait_for(gateway.objects / gateway.bucket / "archive", "commits", load)
             commits = Arrivals(commits_directory, "")
             with commits.watching():
-                while len(logs.came_s) < rolls + WARM_UP_ROLLS:
+                before = len(logs.came_s)
+                while len(logs.came_s) < before + rolls + WARM_UP_ROLLS:
                     next(load)
                 deadline_s = time.perf_counter() + PATIENCE_S
                 while len(list(commits_directory.iterdir())) < len(logs.came_s):
@@ -141,7 +142,7 @@ def measure(scratch: Path, rolls: int, segment_bytes: int, rate: float) -> dict[
     return {"roll_to_commit_s": _row(taken), "boto3_put_s": _row(puts), **memory}
 
 
-def _producing(broker: KafkaBroker, segment_bytes: int, rate: float) -> Iterator[None]:
+def _producing(broker: KafkaBroker, segment_bytes: int, rate: float) -> Generator[None, None, None]:
     """A generator that writes a twentieth of a second's worth each time, in step with the clock."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
     value = SystemRandomness().random_bytes(VALUE_BYTES)

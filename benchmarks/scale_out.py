@@ -233,7 +233,7 @@ class Bench:
                 stack.enter_context(CpuGroup(f"scale-out-{number}", self.scale.cores)) for number in range(workers)
             ]
             place = self.scratch / f"spark-{workers}-{time.monotonic_ns()}"
-            cluster = stack.enter_context(SparkCluster(place, workers=workers, environment=keys))
+            cluster = stack.enter_context(SparkCluster(place, workers=workers, slots=2, environment=keys))
             for group, worker in zip(groups, cluster.workers, strict=True):
                 group.add(worker.pid)
             yield Cluster(self, cluster.url, groups)

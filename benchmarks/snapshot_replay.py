@@ -138,8 +138,9 @@ def _measure(case: Case, log_dir: Path, scratch: Path, rounds: int, *, with_brok
     batches = sum(int(logs[n + 1].stem) - int(path.stem) for n, path in enumerate(logs[:-1]) if n)
     batches = batches if case.name.startswith("b") else batches // 1000
     size_bytes = sum(task.source.size_bytes for task in tasks)
-    brokers = (statistics.median(measured) if measured else None for measured in (broker_one, broker_all))
-    return Result(case.name, batches, size_bytes, *brokers, *map(statistics.median, (one, two, bare_one, bare_two)))
+    one_core, all_cores = (statistics.median(measured) if measured else None for measured in (broker_one, broker_all))
+    ours = map(statistics.median, (one, two, bare_one, bare_two))
+    return Result(case.name, batches, size_bytes, one_core, all_cores, *ours)
 
 
 def _run(tasks: Sequence[SegmentTask], cores: int) -> float:
@@ -190,7 +191,7 @@ def _bare_read_s(paths: Sequence[str], cores: int) -> float:
         shares = [paths[core::cores] for core in range(cores)]
         list(pool.map(_read_only, [path[:1] for path in shares] * cores))
         started = time.perf_counter()
-        list(pool.map(_read_only, [share * PASSES for share in shares]))
+        list(pool.map(_read_only, [[*share] * PASSES for share in shares]))
         return (time.perf_counter() - started) / PASSES
 
 

@@ -133,7 +133,7 @@ def verify_road(bench: Bench) -> Road:
         f"a bare proof, {count} at once": partial(read, objects_at_once=count, checksums=1, first_gets=small)
         for count in ((2,) if bench.tiny else (2, 3))
     }
-    contestants = {f"{OURS} verify --deep": ours, **peers, **floor}
+    contestants: dict[str, Callable[[Store], Run]] = {f"{OURS} verify --deep": ours, **peers, **floor}
     promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200, floor=list(floor))]
     return Road(
         "verify", "Prove that an archive is whole", bench.size_bytes, contestants, frozenset(contestants), promises

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback: one master and a worker from the jars of pyspark, with small heaps."""
+"""A standalone Spark cluster on loopback: one master and its workers from the jars of pyspark, with small heaps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,12 +32,15 @@ ONE_EACH: Final = ("spark.executor.cores=1", "spark.cores.max=2", "spark.executo
 
 
 class SparkCluster(Server):
-    """A context manager. The worker has room for the executors of two applications, which ask for `ONE_EACH`.
+    """A context manager. The one worker has room for the executors of two applications, which ask for `ONE_EACH`.
 
+    `slots`: executors that each worker has room for.
     `environment` is what machines of a cluster have in theirs: executors and their Python workers inherit it.
     """
 
-    def __init__(self, directory: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, workers: int = 1, slots: int = 4, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.port = free_port()
         self.directory = directory
         variables = {
@@ -57,13 +61,24 @@ class SparkCluster(Server):
             directory / "master.log",
             variables,
         )
-        size = ["--cores", "4", "--memory", f"{4 * EXECUTOR_MIB}m"]
-        self.worker = ServerProcess(
-            "Spark worker",
-            [*java, f"{_DEPLOY}.worker.Worker", *local, *size, "--work-dir", str(directory / "work"), self.url],
-            directory / "worker.log",
-            variables,
-        )
+        size = ["--cores", str(slots), "--memory", f"{slots * EXECUTOR_MIB}m"]
+        self.workers = [
+            ServerProcess(
+                f"Spark worker {number}",
+                [
+                    *java,
+                    f"{_DEPLOY}.worker.Worker",
+                    *local,
+                    *size,
+                    "--work-dir",
+                    str(directory / f"work-{number}"),
+                    self.url,
+                ],
+                directory / f"worker-{number}.log",
+                variables,
+            )
+            for number in range(workers)
+        ]
 
     @property
     def url(self) -> str:
@@ -71,10 +86,11 @@ class SparkCluster(Server):
         return f"spark://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts, and waits until the worker is known. Raises ServerError with the tail of a log."""
-        for process in (self.master, self.worker):
+        """Starts, and waits until all workers are known. Raises ServerError with the tail of a log."""
+        for process in (self.master, *self.workers):
             process.launch()
-        self.worker.wait_until(lambda: "Successfully registered" in self.worker.output(), _START_TIMEOUT_S)
+        for worker in self.workers:
+            worker.wait_until(partial(_is_registered, worker), _START_TIMEOUT_S)
 
     def executor_of(self, pid: int) -> psutil.Process:
         """The executor's JVM above a Python worker."""
@@ -89,18 +105,22 @@ class SparkCluster(Server):
 
     def written(self) -> str:
         """All that executors and daemons have logged."""
-        logs = [*self.directory.glob("work/**/std*"), *self.directory.glob("*.log")]
+        logs = [*self.directory.glob("work-*/**/std*"), *self.directory.glob("*.log")]
         return "\n".join(path.read_text(errors="replace") for path in logs)
 
     def lost_executors(self) -> int:
-        """How many the worker has seen end by a signal."""
-        return len(re.findall(r"finished with state \w+ .*exitStatus 137", self.worker.output()))
+        """How many the workers have seen end by a signal."""
+        return sum(len(re.findall(r"finished with state \w+ .*exitStatus 137", one.output())) for one in self.workers)
 
     def close(self) -> None:
         """Ends all processes, executors too: a worker that stops cleanly ends its own."""
-        for process in (self.worker, self.master):
+        for process in (*self.workers, self.master):
             process.end(10.0)
         shutil.rmtree(self.directory / "local", ignore_errors=True)
+
+
+def _is_registered(worker: ServerProcess) -> bool:
+    return "Successfully registered" in worker.output()
 
 
 def _shared_classes() -> dict[str, str]:
