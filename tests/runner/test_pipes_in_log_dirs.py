@@ -108,7 +108,6 @@ def test_a_pipe_for_meta_properties_is_reported(tmp_path: Path) -> None:
 
 COMPACTED_FILES = [
     "../cleaner-offset-checkpoint",
-    "{active}.index",
     "{active}.snapshot",
     "leader-epoch-checkpoint",
     "partition.metadata",
