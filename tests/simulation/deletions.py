@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from sidecar.archive.actions import LossReason
 from sidecar.archive.state import PartitionState
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.model import ObjectKey
+from sidecar.model import ArchivedSegment, ObjectKey
 from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
@@ -24,14 +24,14 @@ _Term: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
 class _Seen(NamedTuple):
     """`first`: the log start at the first check of a term. `inside`: a later one, inside a segment, 0 for none.
 
-    `losses`, `newest`: how many losses this broker had recorded by then, and the newest archived segment.
+    `losses`, `state`: how many losses this broker had recorded by then, and the archive.
     """
 
     term: _Term
     first: int
     inside: int = 0
     losses: int = 0
-    newest: str = ""
+    state: PartitionState | None = None
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class DeletionWatch:
             if lost := next((found for found in new if found.base_offset < before.inside), None):
                 raise Finding("deletion-called-loss", f"sidecar {sidecar.number}: {lost}, log start {before.inside}")
             writer = None if last is None else checker.writers[last.segment_id]
-            is_new = last is not None and last.segment_id != before.newest and not last.generation
+            is_new = last is not None and not last.generation and not _is_known(before.state, last)
             is_ours = writer is not None and (writer.broker_id, writer.leader_epoch) == (sidecar.number, term[1])
             if is_new and is_ours and state.deleted_before_offset < min(before.inside, state.end_offset or 0):
                 what = f"{last}: deleted are {state.deleted_before_offset}, the log start is {before.inside}"
@@ -73,7 +73,14 @@ class DeletionWatch:
             start_offset > max(before.first, before.inside, files.first_offset or 0) and start_offset not in bases
         )
         inside = start_offset if is_inside else before.inside
-        self._seen[log] = _Seen(term, before.first, inside, len(losses), "" if last is None else last.segment_id)
+        self._seen[log] = _Seen(term, before.first, inside, len(losses), state)
+
+
+def _is_known(state: PartitionState | None, last: ArchivedSegment) -> bool:
+    """Whether the archive's last segment was so then, or had been before a compaction that an undo has taken back since."""
+    if state is None or state.last_segment is None:
+        return False
+    return last.segment_id in {state.last_segment.segment_id, *(found.segment_id for found in state.removed)}
 
 
 def _may_be_border(state: PartitionState, offset: int) -> bool:

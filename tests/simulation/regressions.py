@@ -926,4 +926,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         records_lost=False,
         has_connection=False,
     ),
+    # Of the model: an undo makes a segment the newest again that was archived before the records were deleted.
+    "an undo after a deletion archives nothing": Schedule(
+        seed=57004406,
+        steps=(
+            Append(seed=3049810003, batches=3),
+            Append(seed=3174891507, batches=4),
+            Round(),
+            Compact(broker=0, sweeps=True),
+            Round(),
+            CompactArchive(seed=2309015701),
+            DeleteRecords(share=0.3),
+            Round(),
+            Undo(),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False),
+        compacts=True,
+    ),
 }
