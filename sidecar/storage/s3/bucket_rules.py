@@ -15,10 +15,11 @@ _NO_SUCH_RULES = ("NoSuchLifecycleConfiguration", "ServerSideEncryptionConfigura
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRule:
-    """An enabled rule that meets objects of the archive; what lies in the probe's folder is none. Days are None where it does
-    nothing of the kind: of versions and uploads, to all of the archive.
+    """An enabled rule that meets objects of the archive, not those of the probe alone. Days are None where it does nothing of the
+    kind.
 
-    `transitions`: storage classes to which objects are moved.
+    `noncurrent_expires_days`, `aborts_uploads_days`: of a rule for all of the archive only. `transitions`: storage classes to which
+    objects are moved.
     """
 
     name: str
@@ -83,15 +84,11 @@ def _rules(rules: Iterable[dict[str, Any]], archive: str) -> Iterable[LifecycleR
         meets = meets_all or (prefix.startswith(archive) and not prefix.startswith(f"{archive}{PROBE_FOLDER}/"))
         if rule.get("Status") != "Enabled" or is_tagged or not meets:
             continue  # our objects have no tags
-        expiration = rule.get("Expiration", {})
+        expiration, of_all = rule.get("Expiration", {}), rule if meets_all else {}
         yield LifecycleRule(
             name=str(rule.get("ID", "")),
             expires_days=expiration.get("Days", 0 if "Date" in expiration else None),
-            noncurrent_expires_days=rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays")
-            if meets_all
-            else None,
-            aborts_uploads_days=rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
-            if meets_all
-            else None,
+            noncurrent_expires_days=of_all.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays"),
+            aborts_uploads_days=of_all.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation"),
             transitions=tuple(str(entry.get("StorageClass", "")) for entry in rule.get("Transitions", [])),
         )
